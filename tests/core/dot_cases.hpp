@@ -57,6 +57,31 @@ inline std::vector<dot_kind> tile_cases() {
     };
 }
 
+/// Products whose exponents have a range, and terms that are lost.
+inline std::vector<dot_kind> range_cases() {
+    using namespace qk;
+    accumulator four = devices::partly_fused;
+    four.groups = 4;
+    return {
+        {"blackhole's fma", fp32, fp32, devices::partly_fused},
+        {"products in range, four bf16", bf16, bf16, four},
+        {"products in range, mxfp8", mxfp8_e4m3, mxfp8_e5m2, {.sum = summation::aligned, .groups = 8, .align = 24, .product_range = true}},
+        {"products in range, joined",
+         bf16,
+         tf32,
+         {.sum = summation::aligned,
+          .groups = 8,
+          .lanes = 2,
+          .place = place::after,
+          .align = 24,
+          .cut = rounding::to_odd,
+          .lost_is_zero = true,
+          .join = 26,
+          .product_overflow = true,
+          .product_range = true}},
+    };
+}
+
 inline std::vector<dot_kind> dot_kinds() {
     using namespace qk;
     const auto changed = [](accumulator a, auto change) {
@@ -132,6 +157,6 @@ inline std::vector<dot_kind> dot_kinds() {
          fp8_e4m3fnuz,
          {.sum = summation::pairwise, .result = fp8_e4m3fnuz, .overflow = too_large::saturate}},
     };
-    for (const auto& more : {to_odd_cases(), tile_cases()}) all.insert(all.end(), more.begin(), more.end());
+    for (const auto& more : {to_odd_cases(), tile_cases(), range_cases()}) all.insert(all.end(), more.begin(), more.end());
     return all;
 }

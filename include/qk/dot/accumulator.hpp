@@ -100,6 +100,7 @@ struct accumulator {
     // aligned
     int align = 0;                         ///< fraction bits that a term keeps, relative to the largest exponent
     rounding cut = rounding::toward_zero;  ///< how terms are cut: toward_zero, down or to_odd (the lost bits make the last one 1)
+    bool lost_is_zero = false;             ///< cut=to_odd: a term that keeps none of its bits is zero
     int join = 0;  ///< place::after: fraction bits that the group's sum keeps when it meets the accumulator; 0: rounded to `partial`
     int join_addend = 24;                ///< likewise: those that the accumulator keeps
     int join_drop = 0;                   ///< likewise: the accumulator is dropped where its exponent is more than this below; 0: never
@@ -117,6 +118,8 @@ struct accumulator {
     input_flush flush_inputs = input_flush::none;
     bool flush_partials = false;    ///< subnormal results of any step become zero of their sign
     bool product_overflow = false;  ///< aligned: a product of 2^128 and more is Inf
+    /// aligned: a product whose factors' exponents add up to 128 and more is Inf, to -128 and less zero; to a zero nothing is aligned
+    bool product_range = false;
     too_large overflow = too_large::ieee;
     zero_rule zero = zero_rule::ieee;
     nan_answer nan = nan_answer::quiet;
@@ -126,6 +129,14 @@ struct accumulator {
     requantization requantize{};
     friend QK_INLINE constexpr bool operator==(const accumulator&, const accumulator&) = default;
 };
+
+/// Return how subnormal operands are read, and how a subnormal C is.
+constexpr input_flush flush_of_operands(const accumulator& a) {
+    return a.flush_inputs == input_flush::addend ? input_flush::none : a.flush_inputs;
+}
+constexpr input_flush flush_of_c(const accumulator& a) {
+    return a.flush_inputs == input_flush::addend ? input_flush::kept_sign : a.flush_inputs;
+}
 
 namespace accumulators {
 
@@ -173,7 +184,8 @@ constexpr accumulator meaningful(accumulator a) {
     const accumulator usual{};
     const bool wholes = a.sum == summation::integer, aligned = a.sum == summation::aligned, exact = a.sum == summation::exact;
     const bool sequential = a.sum == summation::sequential, rounded = sequential || a.sum == summation::pairwise;
-    if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = false, a.join = 0;
+    if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = a.product_range = false, a.join = 0;
+    if (a.cut != rounding::to_odd) a.lost_is_zero = false;
     if (exact || wholes) a.lanes = a.bundle = 1;
     if (is_narrow_result(a.result)) a.nan = usual.nan;
     if (!sequential) a.fused = usual.fused, a.reverse = false;
@@ -204,7 +216,9 @@ constexpr message check_meaning(const accumulator& a) {
     const std::pair<bool, std::string_view> changed[] = {
         {a.align != m.align, "align needs sum=aligned"},
         {a.cut != m.cut, "cut needs sum=aligned"},
+        {a.lost_is_zero != m.lost_is_zero, "lost-is-zero needs sum=aligned and cut=to-odd"},
         {a.product_overflow != m.product_overflow, "product-overflow needs sum=aligned"},
+        {a.product_range != m.product_range, "product-range needs sum=aligned"},
         {a.lanes != m.lanes, "lanes need sum=aligned, sequential or pairwise"},
         {a.bundle != m.bundle, "bundle needs sum=aligned, sequential or pairwise"},
         {a.join != m.join, "join needs sum=aligned"},
@@ -246,6 +260,7 @@ constexpr message check_fused(const accumulator& a) {
     if (a.lanes > 1 && a.place == place::inside) return "lanes need place=after: the accumulator is in no lane";
     if (a.join > 0 && a.place == place::inside) return "join needs place=after";
     if (a.reverse) return "reverse needs sum=sequential";
+    if (a.product_range && a.bundle != 1) return "product-range needs bundle=1: it is a question of each product";
     if (a.zero == zero_rule::positive_products) return "zero=positive-products needs sum=sequential or sum=pairwise";
     return {};
 }

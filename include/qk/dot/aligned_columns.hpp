@@ -27,8 +27,8 @@ constexpr int aligned_bits(const accumulator& a, const element_kind& x, const el
 /// Is true when the accumulator aligns without lanes, flushes or results that depend on the sign of a zero. C is zero at the start.
 constexpr bool aligns_plainly(const accumulator& a) {
     return is_ieee(a.result) && a.cut != rounding::to_odd && a.sum == summation::aligned && a.place == place::inside && a.lanes == 1 &&
-           a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_overflow && a.round != rounding::down &&
-           a.partial_round != rounding::down;
+           a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_overflow && !a.product_range &&
+           a.round != rounding::down && a.partial_round != rounding::down;
 }
 /// Is true when aligned_columns computes these sums: each product is a term.
 constexpr bool serves_aligned_columns(const accumulator& a, const element_kind& x, const element_kind& y) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The catalogue of devices. A name is VENDOR.ARCHITECTURE.INSTRUCTION.SHAPE.D.A.B[.C][.SCALE] (NVIDIA) or holds AMD's own name, or
-// ARCHITECTURE.EXTENSION.INSTRUCTION (x86, Arm, RISC-V); in C++ '_' stands for '.'. Without its shape it means the largest k:
+// ARCHITECTURE.EXTENSION.INSTRUCTION (x86, Arm, RISC-V, Tenstorrent); in C++ '_' stands for '.'. Without its shape it means the largest k:
 // nvidia.hopper.wgmma.f32.e4m3.e4m3.
 #pragma once
 
@@ -20,6 +20,7 @@
 #include "qk/dot/devices/nvidia_rtx_blackwell.hpp"
 #include "qk/dot/devices/nvidia_turing.hpp"
 #include "qk/dot/devices/nvidia_volta.hpp"
+#include "qk/dot/devices/tenstorrent.hpp"
 #include "qk/isa.hpp"
 
 namespace qk {
@@ -44,7 +45,7 @@ namespace devices {
 /// Every device, a family after the other, as spans of pointers.
 inline constexpr std::span<const device* const> families[] = {
     nvidia_volta, nvidia_turing, nvidia_ampere, nvidia_ada_lovelace, nvidia_hopper, nvidia_blackwell, nvidia_rtx_blackwell, amd_cdna1,
-    amd_cdna2,    amd_cdna3,     generic,       arm_and_riscv,       integer_units,
+    amd_cdna2,    amd_cdna3,     generic,       arm_and_riscv,       integer_units, tenstorrent,
 };
 
 inline namespace QK_ISA {

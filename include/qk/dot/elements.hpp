@@ -109,7 +109,7 @@ struct reading {
     std::int64_t zero_point = 0;
 };
 constexpr reading reading_of(const accumulator& how, std::int64_t zero_point = 0) {
-    return {how.operand_bits, how.flush_inputs == input_flush::addend ? input_flush::none : how.flush_inputs, zero_point};
+    return {how.operand_bits, flush_of_operands(how), zero_point};
 }
 
 // Take the codes of a family's elements apart into a tile, without scales.

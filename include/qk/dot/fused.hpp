@@ -18,9 +18,9 @@ struct carried {
     floating format = fp32;
 };
 
-/// Returns v * 2^from in units of 2^to, cut as `cut` says.
+/// Returns v * 2^from in units of 2^to, cut as `cut` says; zero where `lost_is_zero` and its magnitude is below a unit.
 template <class Whole>
-QK_INLINE constexpr Whole shift_and_cut(Whole v, int from, int to, rounding cut, events& seen) {
+QK_INLINE constexpr Whole shift_and_cut(Whole v, int from, int to, rounding cut, events& seen, bool lost_is_zero = false) {
     constexpr int most = static_cast<int>(sizeof(Whole)) * 8 - 1;
     const int right = to - from;
     if (v == 0) return 0;
@@ -32,6 +32,7 @@ QK_INLINE constexpr Whole shift_and_cut(Whole v, int from, int to, rounding cut,
     const Whole kept = (v + low) >> s;
     const bool inexact = (kept << s) != v;
     seen.inexact |= inexact;
+    if (lost_is_zero && inexact && (kept == 0 || kept == -1)) return 0;
     return cut == rounding::to_odd && inexact ? kept | 1 : kept;
 }
 
@@ -49,10 +50,11 @@ class fused_group {
         term_survey all;
         for (std::size_t l = 0; l < lanes; ++l) {
             lane_[l] = survey_terms(w_, first_, last_, l, lanes);
+            if (a_.product_range) lane_[l].exponent = largest_of_nonzero(l, lanes);
             all = {std::max(all.exponent, lane_[l].exponent), std::min(all.low, lane_[l].low), std::max(all.high, lane_[l].high)};
         }
         if (all.exponent >= first_special || c_.nan || c_.infinite) return special(f);
-        if (a_.product_overflow && all.exponent >= 126) {
+        if ((a_.product_overflow || a_.product_range) && all.exponent >= 126) {
             if (const int signs = too_large_products(); signs != 0) {
                 seen_.overflow = seen_.inexact = true;
                 return special_code(f, signs);
@@ -95,9 +97,25 @@ class fused_group {
         int signs = 0;
         each(0, 1, [&](const auto& t, std::size_t i) {
             const auto magnitude = static_cast<uint128>(t.n[i] < 0 ? -t.n[i] : t.n[i]);
-            if (magnitude != 0 && t.lsb[i] + width_of(magnitude) > 128) signs |= t.n[i] > 0 ? 1 : 2;
+            const bool above = a_.product_overflow && t.lsb[i] + width_of(magnitude) > 128,
+                       out_of_range = a_.product_range && t.exponent[i] >= 128;
+            if (magnitude != 0 && (above || out_of_range)) signs |= t.n[i] > 0 ? 1 : 2;
         });
         return signs;
+    }
+
+    /// Is true of a product that counts as zero, though none of its factors is.
+    template <class Tile>
+    bool vanishes(const Tile& t, std::size_t i) const noexcept {
+        return a_.product_range && t.exponent[i] <= -128 && t.n[i] != 0;
+    }
+    int largest_of_nonzero(std::size_t l, std::size_t lanes) noexcept {
+        int largest = -(1 << 14);
+        each(l, lanes, [&](const auto& t, std::size_t i) {
+            const bool counts = t.exponent[i] >= first_special || (t.n[i] != 0 && !vanishes(t, i));
+            if (counts) largest = std::max<int>(largest, t.exponent[i]);
+        });
+        return largest;
     }
 
     /// Returns the code of a sum that is zero: its sign is that of the terms where they agree (IEEE 754-2019, 6.3).
@@ -106,8 +124,9 @@ class fused_group {
         const bool inside = a_.place == place::inside;
         bool negative = !inside || (c_.significand == 0 && c_.negative), positive = !inside || (c_.significand == 0 && !c_.negative);
         each(0, 1, [&](const auto& t, std::size_t i) {
-            negative = negative && t.n[i] == 0 && t.negative[i] != 0;
-            positive = positive && t.n[i] == 0 && t.negative[i] == 0;
+            const bool none = t.n[i] == 0 || vanishes(t, i);
+            negative = negative && none && t.negative[i] != 0;
+            positive = positive && none && t.negative[i] == 0;
         });
         return negative || (r == rounding::down && !positive) ? sign_of(f) : 0;
     }
@@ -118,14 +137,16 @@ class fused_group {
 
     Whole aligned_terms(std::size_t l, std::size_t lanes, int unit) noexcept {
         Whole sum = 0;
-        each(l, lanes,
-             [&](const auto& t, std::size_t i) { sum += shift_and_cut(static_cast<Whole>(t.n[i]), t.lsb[i], unit, a_.cut, seen_); });
+        each(l, lanes, [&](const auto& t, std::size_t i) {
+            if (vanishes(t, i)) seen_.underflow = seen_.inexact = true;
+            else sum += shift_and_cut(static_cast<Whole>(t.n[i]), t.lsb[i], unit, a_.cut, seen_, a_.lost_is_zero);
+        });
         return sum;
     }
     std::uint64_t aligned_inside(floating f, rounding r, const term_survey& all) noexcept {
         const int unit = std::max(all.exponent, c_.exponent) - a_.align;
-        const Whole sum =
-            aligned_terms(0, 1, unit) + shift_and_cut(static_cast<Whole>(c_.significand), c_.exponent - fraction_, unit, a_.cut, seen_);
+        const Whole sum = aligned_terms(0, 1, unit) +
+                          shift_and_cut(static_cast<Whole>(c_.significand), c_.exponent - fraction_, unit, a_.cut, seen_, a_.lost_is_zero);
         return rounded(f, r, sum, unit);
     }
     std::uint64_t aligned_after(floating f, rounding r, int largest) noexcept {

@@ -148,8 +148,9 @@ QK_INLINE constexpr bool is_subnormal(floating f, std::uint64_t code) {
 
 /// Returns C as a device reads it.
 QK_INLINE constexpr std::uint64_t flushed(const accumulator& a, floating f, std::uint64_t code) {
-    if (a.flush_inputs == input_flush::none || !is_subnormal(f, code)) return code;
-    return a.flush_inputs == input_flush::positive ? 0 : code & sign_of(f);
+    const input_flush flush = flush_of_c(a);
+    if (flush == input_flush::none || !is_subnormal(f, code)) return code;
+    return flush == input_flush::positive ? 0 : code & sign_of(f);
 }
 
 /// Returns the exact value of a register's code.

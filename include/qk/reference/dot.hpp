@@ -50,7 +50,7 @@ class dot_oracle {
     double sum(std::span<const number> a, std::span<const number> b, double c) {
         products(a, b);
         const std::span<const number> terms = terms_;
-        number acc = of_register(how_.addend, c, how_.flush_inputs);
+        number acc = of_register(how_.addend, c, flush_of_c(how_));
         const std::size_t all = std::max<std::size_t>(terms.size(), 1),
                           group = how_.groups == 0 ? all : static_cast<std::size_t>(how_.groups / how_.bundle);
         const bool stepwise = how_.sum == summation::sequential || how_.sum == summation::pairwise;
@@ -83,14 +83,13 @@ class dot_oracle {
     }
     static double read(floating f, double v, input_flush flush) {
         if (flush == input_flush::none || v == 0 || std::fabs(v) >= min_normal(f)) return v;
-        return flush != input_flush::positive && v < 0 ? -0.0 : 0.0;
+        return flush == input_flush::kept_sign && v < 0 ? -0.0 : 0.0;
     }
     number element(floating f, std::uint64_t code) const {
         if (f == fp64) return of_register(fp64, std::bit_cast<double>(code), input_flush::none);
         const int drop = how_.operand_bits == 0 ? 0 : std::max(0, f.mantissa_bits - how_.operand_bits);
         const double v = reference::value_of(f, static_cast<std::uint32_t>(code >> drop << drop));  // NaN whose bits are all dropped is Inf
-        number n = of_register(f, v, how_.flush_inputs == input_flush::addend ? input_flush::none : how_.flush_inputs);
-        return n;
+        return of_register(f, v, flush_of_operands(how_));
     }
     static number whole(double v, int exponent) { return {real::of(v), false, false, exponent, 0}; }
 
@@ -160,6 +159,10 @@ class dot_oracle {
         for (std::size_t i = 0; i < a.size(); i += bundle) {
             number& s = terms_.emplace_back();
             product(a[i], b[i], s);
+            if (how_.product_range && !s.nan && !s.infinite) {
+                if (s.exponent <= -128) s.x = real{0, 0, s.x.negative};
+                if (s.x.zero()) s.exponent = lowest_exponent;
+            }
             if (bundle == 1) continue;
             int largest = s.exponent;
             const int base = s.scale_exponent;
@@ -195,6 +198,7 @@ class dot_oracle {
     static real cut(const real& x, int e, rounding r) {
         return r == rounding::down ? x.floored(e) : r == rounding::to_odd ? x.with_odd_end(e) : x.truncated(e);
     }
+    real cut_term(const real& x, int e) const { return how_.lost_is_zero && x.truncated(e).zero() ? x.truncated(e) : cut(x, e, how_.cut); }
 
     /// Returns n rounded into a register; how_ says what overflow, underflow and zero become.
     number rounded(const number& n, floating f, rounding r) const {
@@ -287,11 +291,12 @@ class dot_oracle {
         }
         if (!inside) return aligned_after(terms, acc, f, r);
         const int unit = std::max(largest(terms, 0, 1), acc.exponent) - how_.align;
-        for (const number& t : terms) sum.x = sum.x + cut(t.x, unit, how_.cut);
-        sum.x = sum.x + cut(acc.x, unit, how_.cut);
+        for (const number& t : terms) sum.x = sum.x + cut_term(t.x, unit);
+        sum.x = sum.x + cut_term(acc.x, unit);
         return finish(terms, joined, sum, f, r);
     }
-    /// Returns the sum of infinities and NaN alone, zero where there are none. Products that overflow count as infinite if how_ says so.
+    /// Returns the sum of infinities and NaN alone, zero where there are none. Products that are too large count as infinite if how_ says
+    /// so.
     number specials(std::span<const number> terms, const number& acc) const {
         number sum = whole(0, 0);
         const auto take = [&](const number& t) {
@@ -299,9 +304,10 @@ class dot_oracle {
         };
         for (const number& t : terms) take(t);
         take(acc);
-        if (sum.nan || sum.infinite || !how_.product_overflow) return sum;
+        if (sum.nan || sum.infinite) return sum;
         for (const number& t : terms) {
-            if (t.x.zero() || t.x.exponent() < 128) continue;
+            const bool above = how_.product_overflow && t.x.exponent() >= 128, out_of_range = how_.product_range && t.exponent >= 128;
+            if (t.x.zero() || !(above || out_of_range)) continue;
             number large;
             large.infinite = true;
             large.x.negative = t.x.negative;
@@ -321,7 +327,7 @@ class dot_oracle {
         for (std::size_t l = 0; l < std::min(lanes, terms.size()); ++l) {
             real lane;
             const int e = largest(terms, l, lanes);
-            for (std::size_t i = l; i < terms.size(); i += lanes) lane = lane + cut(terms[i].x, e - how_.align, how_.cut);
+            for (std::size_t i = l; i < terms.size(); i += lanes) lane = lane + cut_term(terms[i].x, e - how_.align);
             sum.x = sum.x + cut(lane, top - how_.align, how_.join_cut);
         }
         if (how_.join == 0) return added(acc, finish(terms, nullptr, sum, how_.partial, how_.partial_round), f, r);

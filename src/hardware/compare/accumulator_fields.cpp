@@ -114,6 +114,8 @@ std::vector<field> fields_of(const dot_task& task, const seen_results& seen) {
     const std::vector<int> roundings{static_cast<int>(rounding::half_even), static_cast<int>(rounding::toward_zero),
                                      static_cast<int>(rounding::half_away), static_cast<int>(rounding::down),
                                      static_cast<int>(rounding::up)};
+    const std::vector<int> cuts{static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down),
+                                static_cast<int>(rounding::to_odd)};
     const std::vector<int> formats = result_registers(task, seen);
     all.insert(all.end(), {{set_member<&a::align>, from_to(1, 48)},
                            {set_member<&a::place>, {0, 1}},
@@ -128,7 +130,8 @@ std::vector<field> fields_of(const dot_task& task, const seen_results& seen) {
                            {set_chunks, {2, 3, 4, 5, 6, 7, 8, 16}},
                            {set_reversed_groups, groups},
                            {set_member<&a::bundle>, {1, 2, 4, 8, 16}},
-                           {set_member<&a::cut>, {static_cast<int>(rounding::toward_zero), static_cast<int>(rounding::down)}},
+                           {set_member<&a::cut>, cuts},
+                           {set_member<&a::lost_is_zero>, {0, 1}},
                            {set_member<&a::fused>, {0, 1}},
                            {set_member<&a::reverse>, {0, 1}},
                            {set_member<&a::sum>, {0, 1, 2, 3}},
@@ -140,6 +143,7 @@ std::vector<field> fields_of(const dot_task& task, const seen_results& seen) {
                            {set_member<&a::flush_inputs>, {0, 1, 2, 3}},
                            {set_member<&a::flush_partials>, {0, 1}},
                            {set_member<&a::product_overflow>, {0, 1}},
+                           {set_member<&a::product_range>, {0, 1}},
                            {set_member<&a::overflow>, {0, 1, 2}},
                            {set_member<&a::zero>, {0, 1, 2, 3}}});
     return all;

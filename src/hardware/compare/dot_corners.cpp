@@ -34,6 +34,7 @@ class corners {
         if (!whole_) cancellations();
         carries();
         if (!whole_ && task_.has_c) ties(), addends();
+        if (has_floats() && task_.has_c) tied_products(), ends_of_products();
         if (!whole_) sums_of_ties(), subnormals();
         scales();
         if (!whole_ && k_ > 1) distances();
@@ -216,6 +217,54 @@ class corners {
                                                  : std::vector<int>{3, 2};
         if (std::find(m.begin(), m.end(), task_.c.mantissa_bits) == m.end()) m.push_back(task_.c.mantissa_bits);
         return m;
+    }
+    bool has_floats() const { return std::holds_alternative<floating>(task_.a) && std::holds_alternative<floating>(task_.b); }
+    /// Asks every row with every column and every C.
+    void ask_all(const std::vector<line>& rows, const std::vector<line>& columns, const std::vector<code>& c) {
+        std::vector<line> repeated;
+        for (const line& l : columns) repeated.insert(repeated.end(), c.size(), l);
+        ask(rows, repeated, [&](std::size_t, std::size_t j) { return c[j % c.size()]; });
+    }
+    /// One product lies at a tie of the result, (1 + 2^-i) (1 + 2^-j), and a small C decides: down to one of which no bit is left.
+    void tied_products() {
+        const int x = std::clamp(0, a_.normal, a_.most), y = std::clamp(0, b_.normal, b_.most);
+        for (const int m : result_mantissas()) {
+            const int i = std::max((m + 2) / 2, m + 1 - b_.mantissa), j = m + 1 - i;
+            if (i < 2 || j < 1 || i > a_.mantissa) continue;
+            const code tied = a_.power(x) + (code{1} << (a_.mantissa - i)), odd = tied + (code{1} << (a_.mantissa - i + 1));
+            std::vector<line> rows;
+            for (const code e : {tied, odd}) rows.push_back(with(zeros(a_), 0, e)), rows.push_back(with(zeros(a_), k_ - 1, e));
+            std::vector<code> c{c_.zero()};
+            for (int below = m + 2; x + y - below >= c_.least; below += below < m + 8 ? 1 : below / 4)
+                for (const bool negative : {false, true}) c.push_back(c_.power(x + y - below, negative));
+            ask_all(rows, {filled(b_, b_.power(y) + (code{1} << (b_.mantissa - j)))}, c);
+        }
+    }
+    /// One product lies at an end of C's range, and C beside it.
+    void ends_of_products() {
+        const auto around = [&](int end, const std::vector<code>& c) {
+            const int y = std::clamp(end / 2, b_.normal, b_.most);
+            std::vector<line> rows;
+            for (int x = end - y - 3; x <= end - y + 3; ++x) {
+                if (x < a_.normal || x > a_.most) continue;
+                for (const bool negative : {false, true}) {
+                    if (negative && !a_.has_sign()) continue;
+                    const code power = a_.power(x, negative);
+                    for (const code e : {power, power + (a_.mantissa == 0 ? 0 : code{1} << (a_.mantissa - 1))})
+                        rows.push_back(with(zeros(a_), 0, e));
+                }
+            }
+            std::vector<line> columns{filled(b_, b_.power(y))};
+            if (b_.mantissa > 0) columns.push_back(filled(b_, b_.power(y) + (code{1} << (b_.mantissa - 1))));
+            if (!rows.empty()) ask_all(rows, columns, c);
+        };
+        std::vector<code> top, bottom{c_.zero(), c_.zero(true)};
+        for (const bool negative : {false, true}) {
+            top.insert(top.end(), {negative ? c_.lowest() : c_.highest(), c_.power(c_.most, negative), *c_.infinity(negative)});
+            bottom.insert(bottom.end(),
+                          {c_.power(c_.normal, negative), c_.power(c_.normal, negative) + 1, c_.power(c_.normal + 1, negative)});
+        }
+        around(c_.most + 1, top), around(c_.normal - 2, bottom);
     }
     /// Products alone make the tie.
     void sums_of_ties() {

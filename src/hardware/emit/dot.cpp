@@ -140,11 +140,12 @@ class sum_of_products {
         if (drop > 0) code = f.let("cut_code", join(bits(code, drop, bits_(g) - drop), constant(0, drop)));
         unpacked x = unpack(f, g, code, false, false);
         word negative = x.negative, digits = x.digits;
-        const bool flushes = device_sums::reading_of(how_).flush != input_flush::none && g.subnormals;
+        const input_flush flush = flush_of_operands(how_);
+        const bool flushes = flush != input_flush::none && g.subnormals;
         word zero = x.is_zero;
         if (flushes) {
             const word small = f.let("below_normal", bits(code, m, g.exponent_bits) == 0);
-            if (how_.flush_inputs == input_flush::positive && g.is_signed) negative = f.let("sign", negative & ((!small) | zero));
+            if (flush == input_flush::positive && g.is_signed) negative = f.let("sign", negative & ((!small) | zero));
             digits = f.let("kept_digits", choose(small, constant(0, m + 1), digits));
             zero = small;
         }
@@ -248,7 +249,7 @@ class sum_of_products {
             term_ = product_;
             const std::string name = f.array("term", term_.width(), terms);
             const word i = f.loop("i", place(0), place(terms));
-            f.store(name, i, call(m_.name + "_product", product_.width(), {f.at("a", i), f.at("b", i)}));
+            f.store(name, i, in_range(f, call(m_.name + "_product", product_.width(), {f.at("a", i), f.at("b", i)})));
             f.end_loop();
             return name;
         }
@@ -271,12 +272,22 @@ class sum_of_products {
         scale(m_.a, block_a_, "scale_a"), scale(m_.b, block_b_, "scale_b");
         term_ = {t.digits.width(), t.exponent.width(), t.exponent.largest(), t.offset};
         fraction_ = t.fraction;
-        const word joined = term_.joined(t.nan, t.infinite, t.negative, t.exponent, t.digits);
+        const word joined = in_range(f, term_.joined(t.nan, t.infinite, t.negative, t.exponent, t.digits));
         const std::string name = f.array("term", term_.width(), terms);
         std::rotate(f.lines.begin() + static_cast<std::ptrdiff_t>(begin), f.lines.end() - 1, f.lines.end());
         f.store(name, bundle == 1 ? first : block_at(first, static_cast<std::uint64_t>(bundle)), joined);
         f.end_loop();
         return name;
+    }
+    /// Returns a term, or, if how_ asks, zero where its exponent is too small; a zero has the lowest exponent.
+    word in_range(function& f, const word& term) const {
+        if (!how_.product_range) return term;
+        const word t = f.let("whole_term", term), d = term_.digits_of(t), e = term_.exponent_of(t);
+        word counts = any(d);
+        if (const int lost = term_.offset - 128; lost >= 0) counts = counts & (e > static_cast<std::uint64_t>(lost));
+        counts = f.let("counts", counts);
+        return term_.joined(term_.nan_of(t), term_.infinite_of(t), term_.negative_of(t), choose(counts, e, number(0, e)),
+                            f.let("kept_digits", choose(counts, d, number(0, d))));
     }
     taken product_of(function& f, const word& i) const {
         const word p = product_at(f, i);
@@ -322,7 +333,7 @@ class sum_of_products {
         word code = f.input("code", stored);
         if (stored > bits_(g)) code = f.let("own", bits(code, 0, bits_(g)));
         accumulator reading{};
-        if (flush) reading.flush_inputs = how_.flush_inputs == input_flush::addend ? input_flush::kept_sign : how_.flush_inputs;
+        if (flush) reading.flush_inputs = flush_of_c(how_);
         sum_of_products reader(*this, reading);
         const taken t = reader.take(f, g, code, normal, -126);
         word exponent = t.exponent;
@@ -384,8 +395,10 @@ class sum_of_products {
 
     // ---- sums without intermediate rounding
 
-    /// Returns digits * 2^-by of a number whose lowest digit may lie above or below the unit by a fixed number of places.
-    word cut(function& f, const word& negative, const word& digits, const word& distance, int up, rounding how) const {
+    /// Returns digits * 2^-by of a number whose lowest digit may lie above or below the unit by a fixed number of places. `lost_is_zero`:
+    /// where nothing of it is kept it is zero, however `how` cuts.
+    word cut(function& f, const word& negative, const word& digits, const word& distance, int up, rounding how,
+             bool lost_is_zero = false) const {
         int width = digits.width() + std::max(up, 0);
         if (width == 32 || width == 64) ++width;
         word x = up > 0 ? join(digits, constant(0, up)) : digits;
@@ -394,9 +407,13 @@ class sum_of_products {
         const word by = clamped(f, f.let("by", far), static_cast<std::uint64_t>(width));
         const word kept = f.let("kept", x >> by);
         if (how == rounding::toward_zero) return kept;
-        const word lost = f.let("lost", (kept << by) != x);
+        word lost = f.let("lost", (kept << by) != x);
+        if (lost_is_zero) lost = f.let("counted", lost & any(kept));
         if (how == rounding::to_odd) return f.let("odd", kept | extend(lost, width));
         return f.let("floor", extend(kept, width + 1) + extend(lost & negative, width + 1));
+    }
+    word cut_term(function& f, const word& t, const word& below, int up) const {
+        return cut(f, term_.negative_of(t), term_.digits_of(t), below, up, how_.cut, how_.lost_is_zero);
     }
 
     void fused(function& f) {
@@ -453,7 +470,8 @@ class sum_of_products {
         const word inf = carried_.infinite_of(acc), negative = carried_.negative_of(acc);
         survey s{
             f.variable("nan", carried_.nan_of(acc)), f.variable("up", inf & !negative), f.variable("down", inf & negative), {}, {}, {}, {}};
-        if (how_.product_overflow) s.large_up = f.variable("large_up", no()), s.large_down = f.variable("large_down", no());
+        if (how_.product_overflow || how_.product_range)
+            s.large_up = f.variable("large_up", no()), s.large_down = f.variable("large_down", no());
         if (how_.zero == zero_rule::ieee) {
             const word zero = f.let("c_is_zero", carried_.digits_of(acc) == number(0, carried_.digits_of(acc)));
             s.all_negative = f.variable("all_negative", inside ? zero & negative : yes());
@@ -484,7 +502,7 @@ class sum_of_products {
             (how_.round == rounding::down || how_.partial_round == rounding::down))
             refuse("round and partial-round give zeros different signs here; give the same rounding, or zero=positive");
         word up = s.up, down = s.down;
-        if (how_.product_overflow) {
+        if (how_.product_overflow || how_.product_range) {
             const word special = f.let("special", s.nan | s.up | s.down);
             up = f.let("all_up", up | (s.large_up & !special)), down = f.let("all_down", down | (s.large_down & !special));
         }
@@ -501,18 +519,25 @@ class sum_of_products {
         const int e_width = carried_.exponent;
         const auto exponent_at = [&](const word& t) { return f.let("exponent", widened(moved(term_.exponent_of(t), raised), e_width)); };
         const auto products_too_large = [&](const word& t) {
+            const auto note = [&](const word& large) {
+                const word negative = f.let("minus_sign", term_.negative_of(t));
+                f.assign(s.large_up, s.large_up | (large & !negative));
+                f.assign(s.large_down, s.large_down | (large & negative));
+            };
+            if (how_.product_range) {
+                const auto limit = static_cast<std::uint64_t>(128 + term_.offset);
+                if (limit <= term_.most) note(f.let("out_of_range", any(term_.digits_of(t)) & (term_.exponent_of(t) >= limit)));
+            }
             if (!how_.product_overflow) return;
             // digits * 2^(exponent - offset - fraction) is at least 2^128
             const int limit = 128 + fraction_ + term_.offset;  // of the exponent, for one digit
-            const word e = term_.exponent_of(t), d = term_.digits_of(t), negative = f.let("minus_sign", term_.negative_of(t));
+            const word e = term_.exponent_of(t), d = term_.digits_of(t);
             const word wide_e = widened(e, bits_for(std::max<std::uint64_t>(e.largest(), static_cast<std::uint64_t>(limit))));
             const word missing = f.let("missing", choose(wide_e >= static_cast<std::uint64_t>(limit), number(0, wide_e),
                                                          lessened(number(static_cast<std::uint64_t>(limit), wide_e), wide_e)));
             const int width = d.width() == 32 || d.width() == 64 ? d.width() + 1 : d.width();
             const word by = clamped(f, bounded(missing, static_cast<std::uint64_t>(limit)), static_cast<std::uint64_t>(width));
-            const word large = f.let("too_large", any(widened(d, width) >> by));
-            f.assign(s.large_up, s.large_up | (large & !negative));
-            f.assign(s.large_down, s.large_down | (large & negative));
+            note(f.let("too_large", any(widened(d, width) >> by)));
         };
         if (inside) {
             const word top = f.variable("top", acc_e);
@@ -526,13 +551,13 @@ class sum_of_products {
             const int widest = std::max(term_.digits + std::max(up, 0), carried_.digits + std::max(up_c, 0)) + 2;
             const int width = widest + addends_bits(static_cast<std::uint64_t>(group_) + 1);
             const word known_top = bounded(top, carried_.most);
-            const word c_kept =
-                cut(f, carried_.negative_of(acc), carried_.digits_of(acc), f.let("c_below", lessened(known_top, acc_e)), up_c, how_.cut);
+            const word c_kept = cut(f, carried_.negative_of(acc), carried_.digits_of(acc), f.let("c_below", lessened(known_top, acc_e)),
+                                    up_c, how_.cut, how_.lost_is_zero);
             const word total = f.variable("total", with_sign(carried_.negative_of(acc), widened(c_kept, width)));
             i = f.loop("i", first, last);
             t = f.let("t", f.at(term, i));
             const word below = f.let("below", lessened(known_top, exponent_at(t)));
-            const word kept = f.let("part", widened(cut(f, term_.negative_of(t), term_.digits_of(t), below, up, how_.cut), width));
+            const word kept = f.let("part", widened(cut_term(f, t, below, up), width));
             f.assign(total, choose(term_.negative_of(t), total - kept, total + kept));
             f.end_loop();
             note_sum(f, s, total, top);
@@ -571,7 +596,7 @@ class sum_of_products {
             const word i = f.loop("i", first + static_cast<std::uint64_t>(l), last, static_cast<std::uint64_t>(lanes));
             const word t = f.let("t", f.at(term, i));
             const word below = f.let("below", lessened(tops[static_cast<std::size_t>(l)], exponent_at(t)));
-            const word kept = f.let("part", widened(cut(f, term_.negative_of(t), term_.digits_of(t), below, up, how_.cut), width));
+            const word kept = f.let("part", widened(cut_term(f, t, below, up), width));
             f.assign(lane, choose(term_.negative_of(t), lane - kept, lane + kept));
             f.end_loop();
             if (lanes == 1) break;
@@ -582,7 +607,8 @@ class sum_of_products {
             const word fitted = fit(f, kept_lane, width);
             f.assign(sum, choose(parts.negative, sum - widened(fitted, width), sum + widened(fitted, width)));
         }
-        if (how_.join == 0 && how_.product_overflow) refuse("product-overflow without join is not emitted; give join");
+        if (how_.join == 0 && (how_.product_overflow || how_.product_range))
+            refuse("product-overflow and product-range without join are not emitted; give join");
         if (how_.join == 0) return join_rounded(f, s, sum, top, carried_.most, shared + how_.align, acc);
         const signed_word parts = parted(f, sum);
         const int both = std::max(how_.join, how_.join_addend);

@@ -134,6 +134,7 @@ TEST_CASE("the emitted C of devices equals the kernels") {
                                          "amd.cdna3.mfma.f32_16x16x32_fp8_bf8",
                                          "amd.cdna3.mfma.f64_4x4x4_4b_f64",
                                          "amd.cdna3.mfma.f32_4x4x4_16b_bf16",
+                                         "tenstorrent.blackhole.sfpmad",
                                          "x86.amx.tdpbf16ps",
                                          "x86.avx512_bf16.vdpbf16ps",
                                          "x86.avx512_vnni.vpdpbusds"};
@@ -160,6 +161,9 @@ TEST_CASE("the emitted C of accumulators equals the kernels") {
                         {"sum=exact,groups=32", "bf16", "fp32", 4},
                         {"align=20,cut=to-odd,groups=6", "fp16", "bf16", 13},
                         {"align=24,cut=down,round=to-odd,zero=ieee", "bf16", "bf16", 12},
+                        {"groups=4,align=26,cut=to-odd,lost-is-zero,product-range", "bf16", "bf16", 8},
+                        {"align=24,product-range", "mxfp8_e4m3", "mxfp8_e5m2", 32},
+                        {"groups=8,lanes=2,place=after,align=24,join=26,product-overflow,product-range", "bf16", "tf32", 8},
                         {"align=12,groups=8,place=after,partial=e8m13", "fp8_e5m2", "fp8_e5m2", 16},
                         {"sum=sequential,fused=0,partial=bf16,c=bf16,result=bf16", "bf16", "bf16", 9},
                         {"sum=sequential,groups=8,lanes=4,chunked,place=after,round=up", "fp16", "fp16", 24},
