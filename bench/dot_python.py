@@ -12,7 +12,7 @@ from math import floor, trunc
 FORMATS = {  # exponent bits, mantissa bits, bias, special values
     "f16": (5, 10, 15, "ieee"), "bf16": (8, 7, 127, "ieee"), "f32": (8, 23, 127, "ieee"), "tf32": (8, 23, 127, "ieee"),
     "e4m3": (4, 3, 7, "fn"), "e5m2": (5, 2, 15, "ieee"), "fp8": (4, 3, 8, "fnuz"), "bf8": (5, 2, 16, "fnuz"), "e2m1": (2, 1, 1, "none"),
-    "ue4m3": (4, 3, 7, "fn"),
+    "ue4m3": (4, 3, 7, "fn"), "tf19": (8, 10, 127, "ieee"),
 }
 NAN, INF = "nan", "inf"
 
@@ -159,6 +159,67 @@ def cdna3(a, b, c, types, group, fp8):
     return c
 
 
+# x86 without subnormals: a number is (value, is negative), which tells -0 from +0.
+
+def number(name, code, flushed=False):
+    value, _ = decode(name, code)
+    e, m, _, _ = FORMATS[name]
+    if flushed and not isinstance(value, str) and abs(value) < Fraction(2) ** -126:
+        value = Fraction(0)
+    return value, bool(code >> (e + m) & 1)
+
+
+def times(x, y):
+    return product(x[0], y[0]), x[1] != y[1]
+
+
+def plus(x, y):
+    """Rounds the sum half to even; what is below the smallest normal number then, exponents having no end, is zero of its sign."""
+    s = special_sum([x[0]], y[0])
+    if s is not None:
+        return s, s == "-inf"
+    v = x[0] + y[0]
+    if v == 0:
+        return v, x[1] and y[1]
+    unit = Fraction(2) ** (log2_floor(v) - 23)
+    r = round_half_even(abs(v) / unit) * unit
+    if r >= Fraction(2) ** 128:
+        return ("-inf" if v < 0 else INF), v < 0
+    return (Fraction(0) if r < Fraction(2) ** -126 else r if v > 0 else -r), v < 0
+
+
+def stored(x):
+    return encode("f32", x[0], round_half_even, x[1])
+
+
+def pairs(a, b, c, t, flushed):
+    s = number("f32", c, True)
+    for i in (1, 0):
+        s = plus(times(number(t, a[i], flushed), number(t, b[i], flushed)), s)
+    return stored(s)
+
+
+def tiles(a, b, c, t, lanes, flushed, flushed_c):
+    sums = [(Fraction(0), False)] * lanes
+    for i, (x, y) in enumerate(zip(a, b)):
+        sums[i % lanes] = plus(times(number(t, x, flushed), number(t, y, flushed)), sums[i % lanes])
+    return stored(plus(number("f32", c, flushed_c), sums[0] if lanes == 1 else plus(*sums)))
+
+
+def exact_tiles(a, b, c, ta, tb):
+    terms = [times(number(ta, x), number(tb, y))[0] for x, y in zip(a, b)]
+    s = special_sum(terms, Fraction(0))
+    total = (s, s == "-inf") if s is not None else plus((sum(terms), sum(terms) < 0), (Fraction(0), False))
+    return stored(plus(number("f32", c, True), total))
+
+
+def outer(a, b, c):
+    def rounded(x):
+        return plus(x, (Fraction(0), x[1]))
+    p, q = (rounded(times(number("bf16", x, True), number("bf16", y, True))) for x, y in zip(a, b))
+    return stored(plus(number("f32", c, True), plus(p, q)))
+
+
 # device: operand types, and the algorithm
 DEVICES = {
     "nvidia.volta.mma.m8n8k4.f32.f16.f16.f32": ("f16", "f16", "f32", 4, lambda a, b, c: tensor_core(a, b, c, ("f16", "f16", "f32", "f32"), 23, 4)),
@@ -172,6 +233,16 @@ DEVICES = {
     "amd.cdna3.mfma.f32_16x16x16_bf16": ("bf16", "bf16", "f32", 16, lambda a, b, c: cdna3(a, b, c, ("bf16", "bf16"), 8, False)),
     "amd.cdna3.mfma.f32_16x16x8_xf32": ("tf32", "tf32", "f32", 8, lambda a, b, c: cdna3(a, b, c, ("tf32", "tf32"), 4, False)),
     "amd.cdna3.mfma.f32_16x16x32_fp8_bf8": ("fp8", "bf8", "f32", 32, lambda a, b, c: cdna3(a, b, c, ("fp8", "bf8"), 16, True)),
+}
+X86 = {
+    "x86.avx512_bf16.vdpbf16ps": ("bf16", "bf16", 2, lambda a, b, c: pairs(a, b, c, "bf16", True)),
+    "x86.avx10_2.vdpphps": ("f16", "f16", 2, lambda a, b, c: pairs(a, b, c, "f16", False)),
+    "x86.amx.tdpbf16ps": ("bf16", "bf16", 32, lambda a, b, c: tiles(a, b, c, "bf16", 2, True, True)),
+    "x86.amx_fp16.tdpfp16ps": ("f16", "f16", 32, lambda a, b, c: tiles(a, b, c, "f16", 2, False, True)),
+    "x86.amx_tf32.tmmultf32ps": ("tf19", "tf19", 16, lambda a, b, c: tiles(a, b, c, "tf19", 1, False, False)),
+    "x86.amx_fp8.tdpbf8ps": ("e5m2", "e5m2", 64, lambda a, b, c: exact_tiles(a, b, c, "e5m2", "e5m2")),
+    "x86.amx_fp8.tdphbf8ps": ("e4m3", "e5m2", 64, lambda a, b, c: exact_tiles(a, b, c, "e4m3", "e5m2")),
+    "x86.ace.top2bf16ps": ("bf16", "bf16", 2, lambda a, b, c: outer(a, b, c)),
 }
 SCALED = {
     "nvidia.rtx_blackwell.mma_block_scale.m16n8k32.block32.f32.e4m3.e5m2.f32.ue8m0": ("e4m3", "e5m2", "ue8m0", 32, 32),
@@ -191,6 +262,14 @@ def codes(rng, name, n, mood):
     return out
 
 
+def near_least(rng, name, n):
+    """Codes whose products are near 2^-126 and 2^-150, where float32's exponents are to be had."""
+    e, m, _, _ = FORMATS[name]
+    if e != 8:
+        return codes(rng, name, n, 3)
+    return [rng.randrange(2) << (e + m) | (rng.choice([64, 52]) if n > 1 else 1) << m | rng.choice([0, 0, 1, 1 << (m - 1)]) for _ in range(n)]
+
+
 def golden(count):
     rng = random.Random(7)
     line = lambda v: ",".join("%x" % x for x in v)
@@ -208,6 +287,11 @@ def golden(count):
             else:
                 d = tensor_core(a, b, c, (ta, tb, "f32", "f32"), 25, 32, None, (decode(ts, sa[0]), decode(ts, sb[0])))
             print(name, line(a), line(b), "%x" % c, line(sa), line(sb), "%x" % d, sep=";")
+    for name, (ta, tb, k, unit) in X86.items():
+        for i in range(count):
+            draw = near_least if i % 5 == 4 else lambda rng, name, n: codes(rng, name, n, i % 5)
+            a, b, c = draw(rng, ta, k), draw(rng, tb, k), draw(rng, "f32", 1)[0]
+            print(name, line(a), line(b), "%x" % c, "", "", "%x" % unit(a, b, c), sep=";")
 
 
 if __name__ == "__main__":

@@ -117,6 +117,7 @@ struct accumulator {
     bool reverse = false;                  ///< sequential: a group's last term comes first
     input_flush flush_inputs = input_flush::none;
     bool flush_partials = false;    ///< subnormal results of any step become zero of their sign
+    bool flush_tiny = false;        ///< tiny ones do: below the smallest normal number if their exponent had no end (IEEE 754-2019, 7.5)
     bool product_overflow = false;  ///< aligned: a product of 2^128 and more is Inf
     /// aligned: a product whose factors' exponents add up to 128 and more is Inf, to -128 and less zero; to a zero nothing is aligned
     bool product_range = false;
@@ -137,6 +138,9 @@ constexpr input_flush flush_of_operands(const accumulator& a) {
 constexpr input_flush flush_of_c(const accumulator& a) {
     return a.flush_inputs == input_flush::addend ? input_flush::kept_sign : a.flush_inputs;
 }
+
+/// Is true where small results become zero, whichever they are.
+constexpr bool flushes_results(const accumulator& a) { return a.flush_partials || a.flush_tiny; }
 
 namespace accumulators {
 
@@ -186,6 +190,7 @@ constexpr accumulator meaningful(accumulator a) {
     const bool sequential = a.sum == summation::sequential, rounded = sequential || a.sum == summation::pairwise;
     if (!aligned) a.align = usual.align, a.cut = usual.cut, a.product_overflow = a.product_range = false, a.join = 0;
     if (a.cut != rounding::to_odd) a.lost_is_zero = false;
+    if (a.flush_tiny) a.flush_partials = false;
     if (exact || wholes) a.lanes = a.bundle = 1;
     if (is_narrow_result(a.result)) a.nan = usual.nan;
     if (!sequential) a.fused = usual.fused, a.reverse = false;
@@ -219,6 +224,7 @@ constexpr message check_meaning(const accumulator& a) {
         {a.lost_is_zero != m.lost_is_zero, "lost-is-zero needs sum=aligned and cut=to-odd"},
         {a.product_overflow != m.product_overflow, "product-overflow needs sum=aligned"},
         {a.product_range != m.product_range, "product-range needs sum=aligned"},
+        {a.flush_partials != m.flush_partials && a.flush_tiny, "flush-tiny says more than flush-partials; give one of them"},
         {a.lanes != m.lanes, "lanes need sum=aligned, sequential or pairwise"},
         {a.bundle != m.bundle, "bundle needs sum=aligned, sequential or pairwise"},
         {a.join != m.join, "join needs sum=aligned"},
@@ -244,7 +250,8 @@ constexpr message check_meaning(const accumulator& a) {
     for (const auto& [here, sentence] : changed) {
         if (here) return sentence;
     }
-    return "c, partial, result, round, partial-round, operands, flush-inputs, flush-partials, overflow, zero and nan are of floating sums";
+    return "c, partial, result, round, partial-round, operands, flush-inputs, flush-partials, flush-tiny, overflow, zero and nan are of "
+           "floating sums";
 }
 constexpr message check_cut(std::string_view what, rounding r) {
     if (r == rounding::toward_zero || r == rounding::down || r == rounding::to_odd) return {};
@@ -274,7 +281,7 @@ constexpr message check_rounded(const accumulator& a) {
     if (doubles != (a.result == fp64) || doubles != (a.addend == fp64)) return "with fp64, c, partial and result must all be fp64";
     if (doubles &&
         (!a.fused || a.bundle != 1 || a.round != rounding::half_even || a.partial_round != rounding::half_even ||
-         a.flush_inputs != input_flush::none || a.flush_partials || a.reverse || a.sum != summation::sequential || a.lanes != 1 ||
+         a.flush_inputs != input_flush::none || flushes_results(a) || a.reverse || a.sum != summation::sequential || a.lanes != 1 ||
          a.place != place::inside || a.overflow != too_large::ieee || a.operand_bits != 0 || a.zero != zero_rule::ieee)) {
         return "fp64 is added by fma, one after the other, half-even";
     }

@@ -27,7 +27,7 @@ constexpr int aligned_bits(const accumulator& a, const element_kind& x, const el
 /// Is true when the accumulator aligns without lanes, flushes or results that depend on the sign of a zero. C is zero at the start.
 constexpr bool aligns_plainly(const accumulator& a) {
     return is_ieee(a.result) && a.cut != rounding::to_odd && a.sum == summation::aligned && a.place == place::inside && a.lanes == 1 &&
-           a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_overflow && !a.product_range &&
+           a.flush_inputs == input_flush::none && !flushes_results(a) && !a.product_overflow && !a.product_range &&
            a.round != rounding::down && a.partial_round != rounding::down;
 }
 /// Is true when aligned_columns computes these sums: each product is a term.
@@ -58,7 +58,7 @@ constexpr bool serves_bundled_columns(const accumulator& a, const element_kind& 
 constexpr bool serves_exact_columns(const accumulator& a, const element_kind& x, const element_kind& y, std::size_t k) {
     const bool one_group = a.groups == 0 || static_cast<std::size_t>(a.groups) >= k;
     const bool exact = a.sum == summation::exact && is_ieee(a.result) && one_group && a.place == place::inside && a.bundle == 1 &&
-                       a.flush_inputs == input_flush::none && !a.flush_partials && a.round != rounding::down;
+                       a.flush_inputs == input_flush::none && !flushes_results(a) && a.round != rounding::down;
     const bool wrapping = a.sum == summation::integer && !a.saturate && x.whole && y.whole;
     const int range = x.width + y.width + x.highest - x.lowest + y.highest - y.lowest;
     const int widest = wrapping ? 16 : 15;  // products fit 32 bits

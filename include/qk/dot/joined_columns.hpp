@@ -14,7 +14,7 @@ inline namespace QK_ISA {
 constexpr bool serves_joined_columns(const accumulator& a, const element_kind& x, const element_kind& y) {
     return is_ieee(a.result) && a.cut != rounding::to_odd && a.join_cut != rounding::to_odd && a.sum == summation::aligned &&
            a.place == place::after && a.join > 0 && a.join <= 40 && a.join_addend <= 40 && a.lanes <= 2 && a.bundle == 1 &&
-           a.flush_inputs == input_flush::none && !a.flush_partials && !a.product_range && a.round != rounding::down &&
+           a.flush_inputs == input_flush::none && !flushes_results(a) && !a.product_range && a.round != rounding::down &&
            a.partial_round != rounding::down && a.zero != zero_rule::ieee && x.width <= 15 && y.width <= 15 &&
            a.align >= x.fraction + y.fraction && a.align <= 30 && aligned_bits(a, x, y) <= 30;
 }

@@ -68,6 +68,17 @@ QK_INLINE constexpr std::uint64_t infinite_code(floating f, const accumulator& a
     return nan_of(f, a.nan);
 }
 
+/// Returns whether a number below 2^lowest stays below it if it is rounded to m fraction bits of its own exponent.
+QK_INLINE constexpr bool is_tiny(rounding r, bool negative, uint128 magnitude, int lsb, bool more, int m, int lowest) {
+    const int exponent = lsb + width_of(magnitude) - 1, drop = exponent - m - lsb;
+    if (exponent >= lowest) return false;
+    if (exponent < lowest - 1 || drop <= 0 || drop > 127) return true;
+    const uint128 half = uint128{1} << (drop - 1), low = magnitude & ((half - 1) | half), kept = magnitude >> drop;
+    const bool all_ones = kept == (uint128{2} << m) - 1, inexact = more || low != 0;
+    const int rest = low > half || (low == half && more) ? 1 : low == half ? 0 : -1;
+    return !(all_ones && inexact && goes_up(r, negative, true, rest));
+}
+
 /// Returns the code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
 QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumulator& a, bool negative, uint128 magnitude, int lsb,
                                            bool more, events& seen) {
@@ -104,10 +115,13 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
         code = infinity_of(f) - std::uint64_t{!overflows_to_infinity(a.overflow, r, negative)};
     } else if (code >> m == 0) {
         seen.underflow |= inexact;
-        if (a.flush_partials && code != 0) {
+        if (flushes_results(a) && code != 0) {
             seen.underflow = seen.inexact = true;
             code = 0;
         }
+    } else if (a.flush_tiny && code >> m == 1 && is_tiny(r, negative, magnitude, lsb, more, m, lowest)) {
+        seen.underflow = seen.inexact = true;
+        code = 0;
     }
     return code == 0 && (a.zero == zero_rule::positive || !f.specials.negative_zero) ? 0 : sign | code;
 }

@@ -170,7 +170,7 @@ class rounded_groups {
 template <class Window>
 std::uint64_t rounded_sum(const accumulator& a, Window& w, std::uint64_t c, bool counted, events& seen) noexcept {
     c = flushed(a, a.addend, c);
-    const bool simple = !counted && a.partial == fp32 && a.partial_round == rounding::half_even && !a.flush_partials &&
+    const bool simple = !counted && a.partial == fp32 && a.partial_round == rounding::half_even && !flushes_results(a) &&
                         a.overflow == too_large::ieee && (a.zero == zero_rule::ieee || a.zero == zero_rule::positive_products);
     const double start = value_of_register(a.addend, c);
     const double sum = simple ? rounded_groups<true, Window>(a, w, seen).sum(start) : rounded_groups<false, Window>(a, w, seen).sum(start);

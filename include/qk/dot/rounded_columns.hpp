@@ -26,27 +26,53 @@ constexpr bool serves_rounded_columns(const accumulator& a, const format& x, con
            (a.zero == zero_rule::ieee || a.zero == zero_rule::positive_products) && holds_float32s(x) && holds_float32s(y);
 }
 
+/// Which results become zero: none, those that are subnormal, or those that are tiny.
+enum class small_results : std::uint8_t { stay, subnormal, tiny };
+
 /// Does the steps of a device in each lane.
-template <int Lanes, bool Flush, bool Positive>
+template <int Lanes, small_results Flush, bool Positive>
 struct float_lanes {
     alignas(64) float v[Lanes];
 
-    static QK_INLINE float kept(float x) { return Flush && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
+    static QK_INLINE float kept(float x) { return Flush != small_results::stay && std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
     /// Sets v to x b[j], rounded; by fma, since a compiler may contract a product and a sum to one. `Positive`: a product that is zero is
     /// +0, one that underflows keeps its sign.
     QK_INLINE void multiply(float x, const float* b) {
-        for (int j = 0; j < Lanes; ++j) v[j] = kept(std::fma(x, b[j], Positive ? 0.0f : -0.0f));
+        for (int j = 0; j < Lanes; ++j) v[j] = Positive ? 0.0f : -0.0f;
+        fuse(x, b);
     }
+    /// A sum of float32 that is below the smallest normal number is exact: no rounding hides that it is tiny.
     QK_INLINE void add(const float_lanes& other) {
         for (int j = 0; j < Lanes; ++j) v[j] = kept(v[j] + other.v[j]);
     }
     /// Adds x b[j] to v, rounded once.
     QK_INLINE void add_product(float x, const float* b) {
-        for (int j = 0; j < Lanes; ++j) v[j] = kept(std::fma(x, b[j], Positive ? v[j] + 0.0f : v[j]));  // no -0 beside a product of +0
+        for (int j = 0; j < Lanes && Positive; ++j) v[j] += 0.0f;  // no -0 beside a product of +0
+        fuse(x, b);
+    }
+
+  private:
+    QK_INLINE void fuse(float x, const float* b) {
+        if constexpr (Flush != small_results::tiny) {
+            for (int j = 0; j < Lanes; ++j) v[j] = kept(std::fma(x, b[j], v[j]));
+        } else {
+            float_lanes sum;
+            bool least = false;
+            for (int j = 0; j < Lanes; ++j) sum.v[j] = kept(std::fma(x, b[j], v[j])), least |= std::fabs(sum.v[j]) == 0x1p-126f;
+            if (least) look_again(x, b, sum);
+            *this = sum;
+        }
+    }
+    /// The smallest normal number is zero instead where the same sum of 2^24 times as much is below 2^24 times that number.
+    void look_again(float x, const float* b, float_lanes& sum) const {
+        for (int j = 0; j < Lanes; ++j) {
+            if (std::fabs(sum.v[j]) == 0x1p-126f && std::fabs(std::fma(x * 0x1p24f, b[j], v[j] * 0x1p24f)) < 0x1p-102f)
+                sum.v[j] = std::copysign(0.0f, sum.v[j]);
+        }
     }
 };
 
-template <int Lanes, bool Flush, bool Positive>
+template <int Lanes, small_results Flush, bool Positive>
 class rounded_columns {
   public:
     using lanes = float_lanes<Lanes, Flush, Positive>;
@@ -147,10 +173,13 @@ template <int Lanes>
 void rounded_row(const accumulator& how, std::size_t k, const float* row, const float* b, std::size_t stride,
                  std::uint64_t* codes) noexcept {
     alignas(64) float sum[Lanes];
-    const auto add = [&]<bool Flush, bool Positive>() { rounded_columns<Lanes, Flush, Positive>(how, row, b, stride).sums(k, sum); };
-    const bool positive = how.zero == zero_rule::positive_products;
-    if (how.flush_partials) positive ? add.template operator()<true, true>() : add.template operator()<true, false>();
-    else positive ? add.template operator()<false, true>() : add.template operator()<false, false>();
+    const auto add = [&]<small_results Flush>() {
+        if (how.zero == zero_rule::positive_products) rounded_columns<Lanes, Flush, true>(how, row, b, stride).sums(k, sum);
+        else rounded_columns<Lanes, Flush, false>(how, row, b, stride).sums(k, sum);
+    };
+    if (how.flush_tiny) add.template operator()<small_results::tiny>();
+    else if (how.flush_partials) add.template operator()<small_results::subnormal>();
+    else add.template operator()<small_results::stay>();
     for (int j = 0; j < Lanes; ++j) {
         events ignored;
         const auto bits = std::bit_cast<std::uint32_t>(sum[j]);

@@ -257,6 +257,7 @@ inline constexpr accumulator_key accumulator_keys[] = {
     {"reverse", read_flag<&accumulator::reverse>, print_flag<&accumulator::reverse>, true, "1"},
     {"flush-inputs", read_word<&accumulator::flush_inputs, input_flush_names>, print_word<&accumulator::flush_inputs, input_flush_names>},
     {"flush-partials", read_flag<&accumulator::flush_partials>, print_flag<&accumulator::flush_partials>, true},
+    {"flush-tiny", read_flag<&accumulator::flush_tiny>, print_flag<&accumulator::flush_tiny>, true},
     {"product-overflow", read_flag<&accumulator::product_overflow>, print_flag<&accumulator::product_overflow>, true, "1"},
     {"product-range", read_flag<&accumulator::product_range>, print_flag<&accumulator::product_range>, true, "1"},
     {"overflow", read_word<&accumulator::overflow, too_large_names>, print_word<&accumulator::overflow, too_large_names>},

@@ -234,7 +234,14 @@ class dot_oracle {
             y.exponent = max_exponent(f);
             return y;
         }
-        if (how_.flush_partials && kept.exponent() < min_exponent(f)) return y;
+        if (flushes_results(how_) && kept.exponent() < min_exponent(f)) return y;
+        if (how_.flush_tiny && n.x.exponent() < min_exponent(f)) {  // rounded once more, as if exponents had no end
+            floating endless = f;
+            endless.exponent_bits = 11, endless.bias = 1023;
+            accumulator plain = how_;
+            plain.flush_tiny = false;
+            if (dot_oracle(a_, b_, plain).rounded(n, endless, r).x.exponent() < min_exponent(f)) return y;
+        }
         y.x = kept;
         y.exponent = std::max(kept.exponent(), min_exponent(f));
         return y;

@@ -142,6 +142,7 @@ std::vector<field> fields_of(const dot_task& task, const seen_results& seen) {
                            {set_member<&a::operand_bits>, {0, 7, 10}},
                            {set_member<&a::flush_inputs>, {0, 1, 2, 3}},
                            {set_member<&a::flush_partials>, {0, 1}},
+                           {set_member<&a::flush_tiny>, {0, 1}},
                            {set_member<&a::product_overflow>, {0, 1}},
                            {set_member<&a::product_range>, {0, 1}},
                            {set_member<&a::overflow>, {0, 1, 2}},

@@ -264,7 +264,7 @@ class corners {
             bottom.insert(bottom.end(),
                           {c_.power(c_.normal, negative), c_.power(c_.normal, negative) + 1, c_.power(c_.normal + 1, negative)});
         }
-        around(c_.most + 1, top), around(c_.normal - 2, bottom);
+        around(c_.most + 1, top), around(c_.normal - 2, bottom), around(c_.normal - c_.mantissa - 1, bottom);
     }
     /// Products alone make the tie.
     void sums_of_ties() {

@@ -119,8 +119,8 @@ class finder {
         take(c, plain, &a::lanes, &a::chunked);
         take_each(c, plain, &a::chunked, &a::lanes, &a::bundle, &a::groups, &a::place, &a::join_drop, &a::join_cut, &a::join_addend,
                   &a::join, &a::cut, &a::lost_is_zero, &a::fused, &a::reverse, &a::partial, &a::partial_round, &a::operand_bits,
-                  &a::flush_inputs, &a::flush_partials, &a::product_overflow, &a::product_range, &a::overflow, &a::zero, &a::width,
-                  &a::saturate);
+                  &a::flush_inputs, &a::flush_partials, &a::flush_tiny, &a::product_overflow, &a::product_range, &a::overflow, &a::zero,
+                  &a::width, &a::saturate);
         if (c.a.sum != summation::aligned) take(c, plain, &a::align);
         return c;
     }
@@ -132,8 +132,8 @@ class finder {
         take(c, expected, &a::partial_round, &a::round);
         take_each(c, expected, &a::lost_is_zero, &a::groups, &a::lanes, &a::chunked, &a::bundle, &a::place, &a::align, &a::cut, &a::join,
                   &a::join_addend, &a::join_drop, &a::join_cut, &a::fused, &a::partial, &a::result, &a::partial_round, &a::round,
-                  &a::operand_bits, &a::reverse, &a::flush_inputs, &a::flush_partials, &a::product_overflow, &a::product_range,
-                  &a::overflow, &a::zero, &a::nan, &a::width, &a::saturate);
+                  &a::operand_bits, &a::reverse, &a::flush_inputs, &a::flush_partials, &a::flush_tiny, &a::product_overflow,
+                  &a::product_range, &a::overflow, &a::zero, &a::nan, &a::width, &a::saturate);
         return c;
     }
     /// Returns a case on which `a` differs from one of its neighbours that meet every answer, too, if one is found.

@@ -84,9 +84,9 @@ function scale_of(const converter& what, const microscaling& g) {
 }
 
 /// Rounds to a whole number of units and stops at a limit.
-word held_steps(function& f, const unpacked& x, int whole, const word& unit, int unit_offset, const word& limit, const semantics& how,
+word held_steps(function& f, const unpacked& x, int whole, const word& step, int step_offset, const word& limit, const semantics& how,
                 const word& random) {
-    const fixed r = round_fixed(f, x, whole, unit, unit_offset, how, random);
+    const fixed r = round_fixed(f, x, whole, step, step_offset, how, random);
     return f.let("element", choose((r.beyond & (!x.is_zero)) | (r.magnitude > limit), limit, r.magnitude),
                  "stops at the ends of the codes");
 }
@@ -181,7 +181,7 @@ std::vector<function> functions_of(const converter& what, const block_float& g) 
 std::vector<function> functions_of(const converter& what, const microexponent& g) {
     const int m = g.mantissa_bits;
     const std::uint64_t top = ones(g.shift_bits);
-    const auto unit = [&](function& f, const word& scale, const word& shift) {  // the exponent of a step, and 127 + m - 1 + top more
+    const auto step_of = [&](function& f, const word& scale, const word& shift) {  // the exponent of a step, and 127 + m - 1 + top more
         const word rest = lessened(constant(top, g.shift_bits), shift);
         return f.let("unit", extend(scale, 9) + extend(rest, 9));
     };
@@ -190,7 +190,7 @@ std::vector<function> functions_of(const converter& what, const microexponent& g
         function f = named(what, "decode",
                            "Returns the number of an element's code under the block's exponent and the pair's shift as a word of float32.");
         const word code = f.input("code", m + 1), scale = f.input("scale", 8), shift = f.input("shift", g.shift_bits);
-        f.result = from_sign_magnitude(f, code, unit(f, scale, shift), offset, scale == 255);
+        f.result = from_sign_magnitude(f, code, step_of(f, scale, shift), offset, scale == 255);
         return {f};
     }
     function s = named(what, "scale", "Returns the exponent of a block, whose largest word without its sign is max_bits.");
@@ -205,7 +205,7 @@ std::vector<function> functions_of(const converter& what, const microexponent& g
     const word x = f.input("x", bits(what.input)), scale = f.input("scale", 8), shift = f.input("shift", g.shift_bits),
                random = random_input(f, what.how);
     const unpacked n = unpack(f, what.input, x, true, true);  // subnormals are zero
-    const word steps = held_steps(f, n, m, unit(f, scale, shift), offset, constant(ones(m), m + 1), what.how, random);
+    const word steps = held_steps(f, n, m, step_of(f, scale, shift), offset, constant(ones(m), m + 1), what.how, random);
     f.result = choose(scale == 255, constant(0, m + 1), join(n.negative, bits(steps, 0, m)));
     return {s, h, f};
 }

@@ -244,16 +244,16 @@ word pack(function& f, const unpacked& x, const floating& out, const semantics& 
     return power ? power_of_two_code(x, code, low, out, rule) : code_of_rounded(f, x, code, asks_zero, out, how, end);
 }
 
-fixed round_fixed(function& f, const unpacked& x, int whole, const word& unit, int unit_offset, const semantics& how, const word& random) {
-    // The highest bit of the digits has the weight 2^(exponent - offset + digits - 1); the units', 2^(unit - unit_offset).
+fixed round_fixed(function& f, const unpacked& x, int whole, const word& step, int step_offset, const semantics& how, const word& random) {
+    // The highest bit of the digits has the weight 2^(exponent - offset + digits - 1); the steps', 2^(step - step_offset).
     const int digits = x.digits.width();
     const int top =
-        whole - 1 + x.offset - (digits - 1) - unit_offset;  // the exponent, less the unit's, at which the digits fill the whole bits
-    const std::uint64_t reach = std::max(x.exponent.largest(), unit.largest() + static_cast<std::uint64_t>(std::max(top, 0))) +
+        whole - 1 + x.offset - (digits - 1) - step_offset;  // the exponent, less the step's, at which the digits fill the whole bits
+    const std::uint64_t reach = std::max(x.exponent.largest(), step.largest() + static_cast<std::uint64_t>(std::max(top, 0))) +
                                 static_cast<std::uint64_t>(std::max(-top, 0));
     const int width = width_of(reach);
     const word e = f.let("place", extend(x.exponent, width) + static_cast<std::uint64_t>(std::max(-top, 0)));
-    const word full = f.let("full", extend(unit, width) + static_cast<std::uint64_t>(std::max(top, 0)));
+    const word full = f.let("full", extend(step, width) + static_cast<std::uint64_t>(std::max(top, 0)));
     const bool never = full.is_constant() && e.largest() <= full.largest();
     const word above = never ? no() : f.let("above", e > full);
     const bool chance = is_stochastic(how.rounding);

@@ -62,12 +62,12 @@ word pack(function& f, const unpacked& x, const floating& out, const semantics& 
 /// Is true where pack needs `normal` digits of an input whose exponents are moved up by at most `raised`.
 bool needs_normal(const floating& in, const floating& out, int raised);
 
-/// Returns the magnitude of a number rounded to a multiple of 2^unit_exponent, which is exponent - offset of the unit; `bits` bits and one
+/// Returns the magnitude of a number rounded to a multiple of 2^step_exponent, which is exponent - offset of the step; `bits` bits and one
 /// above for the carry. What is larger has all bits set.
 struct fixed {
     word magnitude;
     word beyond;  ///< the number is at least 2^bits units
 };
-fixed round_fixed(function& f, const unpacked& x, int bits, const word& unit, int unit_offset, const semantics& how, const word& random);
+fixed round_fixed(function& f, const unpacked& x, int bits, const word& step, int step_offset, const semantics& how, const word& random);
 
 }  // namespace qk::emit

@@ -349,6 +349,19 @@ class sum_of_products {
         all_.push_back(f);
     }
 
+    /// Returns whether a number that begins with a 1 is below the smallest normal one, and stays so if it is rounded without an end of
+    /// exponents: it does not where a 1 is to be rounded up behind ones alone.
+    word is_tiny(const unpacked& x, const floating& out, rounding r) const {
+        if (r != rounding::half_even) refuse("flush-tiny is emitted with half-even alone; give flush-partials");
+        const int width = x.digits.width(), ones_wanted = out.mantissa_bits + 2;
+        const int normal = x.offset + min_exponent(out) - (width - 1);  // the exponent of the smallest normal number's lowest digit
+        if (normal <= 0) return no();
+        const word below = x.exponent < static_cast<std::uint64_t>(normal);
+        if (width < ones_wanted) return below;
+        const word top = bits(x.digits, width - ones_wanted, ones_wanted);
+        return below & !((x.exponent == static_cast<std::uint64_t>(normal - 1)) & (top == constant(ones(ones_wanted), ones_wanted)));
+    }
+
     /// Makes a function that rounds (-1)^negative * magnitude * 2^(exponent - offset) into a register, or gives what NaN and Inf become.
     void make_rounding(const std::string& verb, floating out, rounding r, int width, int e_width, std::uint64_t most, int offset,
                        int stored) {
@@ -371,6 +384,7 @@ class sum_of_products {
         how.rounding = r;
         how.overflow = overflow_rule::ieee;
         how.flush_outputs = how_.flush_partials;
+        const word tiny = how_.flush_tiny ? f.let("tiny", is_tiny(x, out, r)) : no();
         const bool narrow_without_nan = out.specials == specials::none;
         const at_the_end end = how_.overflow == too_large::infinity          ? (narrow_without_nan ? at_the_end::stays : at_the_end::passes)
                                : how_.overflow == too_large::saturate        ? at_the_end::stays
@@ -378,6 +392,7 @@ class sum_of_products {
                                                                              : at_the_end::by_rule;
         word finite = f.let("finite", pack(f, x, out, how, constant(0, 1), end));
         const int magnitude_bits = out.exponent_bits + out.mantissa_bits;
+        if (how_.flush_tiny) finite = f.let("flushed", choose(tiny, join(x.negative, constant(0, magnitude_bits)), finite));
         if (how_.zero == zero_rule::positive)
             finite = f.let("number", choose(bits(finite, 0, magnitude_bits) == number(0, bits(finite, 0, magnitude_bits)),
                                             constant(0, bits_(out)), finite));

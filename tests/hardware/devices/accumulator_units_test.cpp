@@ -19,7 +19,7 @@ using namespace qk::graph;
 namespace {
 
 /// Returns values that tell units apart. `mood` 0: ordinary, 1: any exponent, 2: subnormal results, 3: the upper end of the range,
-/// 4: cancelling, else: with Inf and NaN.
+/// 4: cancelling, 5: powers of two whose products are the smallest normal number and what rounds it, else: with Inf and NaN.
 std::vector<float> hard_values(std::size_t count, int mood, std::mt19937& random) {
     std::vector<float> x(count);
     for (std::size_t i = 0; i < count; ++i) {
@@ -32,6 +32,10 @@ std::vector<float> hard_values(std::size_t count, int mood, std::mt19937& random
             case 2: x[i] = with_exponent(place % 4 == 0 ? 0 : 48 + place % 24); break;
             case 3: x[i] = with_exponent(140 + place % 114); break;
             case 4: x[i] = place % 3 == 0 ? std::copysign(0.0f, with_exponent(127)) : std::trunc(4 * with_exponent(126)); break;
+            case 5:
+                x[i] = std::bit_cast<float>(std::bit_cast<std::uint32_t>(with_exponent(place % 2 == 0 ? 64 : 51 + place % 4 / 2)) &
+                                            0xffc00000u);
+                break;
             default:
                 x[i] = place % 40 == 0   ? std::copysign(std::numeric_limits<float>::infinity(), with_exponent(127))
                        : place % 64 == 1 ? std::numeric_limits<float>::quiet_NaN()
@@ -44,7 +48,7 @@ std::vector<float> hard_values(std::size_t count, int mood, std::mt19937& random
 /// Checks y = MatMul(x, w) with inputs x [5,k] and w [k,21]; 21 columns are whole panels and a part of one.
 void check_hard_matmul(const std::string& unit, const qk::format& a, const qk::format& b, std::mt19937& random) {
     for (const std::size_t k : {3, 40, 70}) {
-        for (int mood = 0; mood < 6; ++mood) {
+        for (int mood = 0; mood < 7; ++mood) {
             const bool whole = qk::is_integer_format(a) || qk::is_integer_format(b);
             std::vector<float> rows = hard_values(5 * k, whole ? 0 : mood, random), columns = hard_values(k * 21, whole ? 0 : mood, random);
             for (auto* v : {&rows, &columns})
@@ -91,7 +95,7 @@ TEST_CASE("every unit that multiplies elements, on values that tell units apart"
     });
     CHECK(seen.size() >= 60);
     for (const char* unit :
-         {"sum=sequential,fused=0", "sum=pairwise", "sum=pairwise,groups=8,lanes=2,place=after,flush-partials",
+         {"sum=sequential,fused=0", "sum=pairwise", "sum=pairwise,groups=8,lanes=2,place=after,flush-partials", "sum=pairwise,flush-tiny",
           "sum=sequential,groups=8,reverse", "sum=sequential,result=fp16,round=toward-zero",
           "sum=sequential,groups=12,lanes=3,place=after,fused=0,zero=positive-products,flush-partials",
           "groups=8,place=after,align=24,join=31,zero=positive", "align=26,cut=down,place=after,join=33,join-addend=26,zero=positive",

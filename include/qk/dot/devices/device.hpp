@@ -26,6 +26,11 @@ inline constexpr std::string_view intel_vnni = "Intel SDM volume 2, AVX-VNNI-INT
 inline constexpr std::string_view intel_amx = "Intel SDM volume 2, AMX";
 inline constexpr std::string_view intel_amx_document =
     "Intel Architecture Instruction Set Extensions Programming Reference: AMX-FP16, AMX-COMPLEX, AMX-TF32 (by the document)";
+inline constexpr std::string_view intel_amx_fp8 =
+    "Intel Architecture Instruction Set Extensions Programming Reference: AMX-FP8; Bochs, cpu/avx/amx.cc (by their text)";
+inline constexpr std::string_view intel_avx10_2 =
+    "Intel AVX10.2 Architecture Specification: VDPPHPS; Bochs, cpu/avx/avx10_2_misc.cc (by their text)";
+inline constexpr std::string_view ace = "AI Compute Extensions 1, section 14, as Bochs, cpu/avx/amx_top.cc, computes it (by its text)";
 inline constexpr std::string_view tpu = "Jouppi et al., arXiv 1704.04760, and Norrie et al., IEEE Micro 41(2), 2021";
 
 inline namespace QK_ISA {
