@@ -52,7 +52,10 @@ inline std::vector<dot_kind> tile_cases() {
         {"lanes of bf16", bf16, bf16, devices::tiles_of_bf16},
         {"lanes of fp16, C flushed", fp16, fp16, devices::tiles_of_fp16},
         {"lanes of fp8, C flushed", fp8_e5m2, fp8_e5m2, devices::tiles_of_fp16},
+        {"tile of fp8", fp8_e5m2, fp8_e4m3fn, devices::tiles_of_fp8},
         {"chain of tf32", tf32, tf32, devices::tiles_of_tf32},
+        {"pairs of fp16, C flushed", fp16, fp16, devices::pairs_of_fp16},
+        {"outer product of bf16", bf16, bf16, devices::two_of_bf16},
         {"exact tf32 x fp24", tf32, fp24, accumulators::exact},
     };
 }
