@@ -126,6 +126,14 @@ std::vector<std::string> known_functions() {
     return names;
 }
 
+/// Makes a domain of operators, which are still to come, and gives it to session options.
+OrtCustomOpDomain* add_domain(const OrtApi& api, OrtSessionOptions* options, const char* name) {
+    OrtCustomOpDomain* made = nullptr;
+    expect(api, api.CreateCustomOpDomain(name, &made));
+    expect(api, api.AddCustomOpDomain(options, made));
+    return made;
+}
+
 /// A model of one Identity, which no session runs.
 constexpr std::string_view smallest_model(
     "\x08\x08"
@@ -145,10 +153,8 @@ void note_domains(const OrtApi& api) {
     if (!succeeded(api, api.CreateEnv(ORT_LOGGING_LEVEL_ERROR, "qk", &env))) return;
     expect(api, api.CreateSessionOptions(&options));
     expect(api, api.SetIntraOpNumThreads(options, 1));
-    for (const char* name : {"qk", quark_domains[0], quark_domains[1]}) {
-        expect(api, api.CreateCustomOpDomain(name, &domains.emplace_back()));
-        expect(api, api.AddCustomOpDomain(options, domains.back()));
-    }
+    domains.push_back(add_domain(api, options, "qk"));
+    for (const char* name : quark_domains) domains.push_back(add_domain(api, options, name));
     if (succeeded(api, api.CreateSessionFromArray(env, smallest_model.data(), smallest_model.size(), options, &session)))
         api.ReleaseSession(session);
     api.ReleaseSessionOptions(options);
@@ -170,10 +176,7 @@ class domains {
         std::size_t number = entry.empty() ? given_.size() : std::stoul(entry);
         if (number >= given_.size()) {
             number = given_.size();
-            OrtCustomOpDomain* made = nullptr;
-            expect(api, api.CreateCustomOpDomain("qk", &made));
-            given_.push_back({made, {}});
-            expect(api, api.AddCustomOpDomain(options, made));
+            given_.push_back({add_domain(api, options, "qk"), {}});
             for (const char* name : quark_domains) add_quark(api, options, name);
             expect(api, api.AddSessionConfigEntry(options, registered_entry, std::to_string(number).c_str()));
         }
@@ -187,10 +190,8 @@ class domains {
 
   private:
     static void add_quark(const OrtApi& api, OrtSessionOptions* options, const char* name) {
-        OrtCustomOpDomain* made = nullptr;
-        expect(api, api.CreateCustomOpDomain(name, &made));
+        OrtCustomOpDomain* made = add_domain(api, options, name);
         for (const OrtCustomOp* op : quark_operations()) expect(api, api.CustomOpDomain_Add(made, op));
-        expect(api, api.AddCustomOpDomain(options, made));
     }
 
     static std::string entry_of(const OrtApi& api, const OrtSessionOptions* options) {

@@ -8,19 +8,16 @@
 
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
+#include "test_inputs.hpp"
 
 using namespace qk;
 
 namespace {
 
-std::uint64_t state = 1;
-std::uint32_t any_word() {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<std::uint32_t>(state >> 32);
-}
+generator g{1};
 /// Returns two bfloat16 numbers of one kind: any bits, of few magnitudes, subnormal, huge, special.
 std::uint32_t any_pair(int kind) {
-    const std::uint32_t w = any_word();
+    const std::uint32_t w = g.word();
     switch (kind % 6) {
         case 0: return w;
         case 1: return (w & 0x807f807fu) | 0x3f803f80u;
@@ -42,9 +39,9 @@ void hold(const device& d, bool floats, Instruction instruction) {
     for (int t = 0; t < cases; ++t) {
         std::uint32_t a[4], b[4], c[4], given[4];
         for (int i = 0; i < 4; ++i) {
-            a[i] = floats ? any_pair(t / 6 + i % 2) : any_word(), b[i] = floats ? any_pair(t % 36 / 6 + i % 3) : any_word();
+            a[i] = floats ? any_pair(t / 6 + i % 2) : g.word(), b[i] = floats ? any_pair(t % 36 / 6 + i % 3) : g.word();
             if (!floats && t % 5 == 0) a[i] = 0x80808080u, b[i] = t % 2 == 0 ? 0x80808080u : 0xffffffffu;
-            c[i] = t % 7 == 0 ? 0x7fffffffu - any_word() % 70000 : floats && t % 3 == 0 ? any_pair(t) << 16 : any_word();
+            c[i] = t % 7 == 0 ? 0x7fffffffu - g.word() % 70000 : floats && t % 3 == 0 ? any_pair(t) << 16 : g.word();
         }
         std::memcpy(given, c, sizeof c);
         instruction(a, b, given);

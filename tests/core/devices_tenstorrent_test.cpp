@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares Tenstorrent's model of its fma with qk's device for it, kernel and oracle. tests/tenstorrent_fma.sh compiles and runs it.
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <span>
@@ -7,6 +9,7 @@
 #include "qk/dot.hpp"
 #include "qk/dot/devices.hpp"
 #include "qk/reference/dot.hpp"
+#include "test_inputs.hpp"
 
 extern "C" std::uint32_t fma_model_bh(std::uint32_t x, std::uint32_t y, std::uint32_t z);
 
@@ -14,35 +17,31 @@ using namespace qk;
 
 namespace {
 
-std::uint64_t state = 1;
-std::uint32_t any_word() {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    return static_cast<std::uint32_t>(state >> 32);
-}
+generator g{1};
 /// Returns a float of this exponent field whose mantissa is any, short, or almost a power of two.
 std::uint32_t any_float(std::uint32_t field) {
-    const std::uint32_t w = any_word();
+    const std::uint32_t w = g.word();
     std::uint32_t mantissa = w & 0x7fffff;
-    if (w >> 29 == 1) mantissa &= 0xfffff << (any_word() % 24);
-    if (w >> 29 == 2) mantissa = 1u << (any_word() % 23);
-    if (w >> 29 == 3) mantissa = 0x7fffff ^ (1u << (any_word() % 23));
+    if (w >> 29 == 1) mantissa &= 0xfffff << (g.word() % 24);
+    if (w >> 29 == 2) mantissa = 1u << (g.word() % 23);
+    if (w >> 29 == 3) mantissa = 0x7fffff ^ (1u << (g.word() % 23));
     if (w >> 29 == 4) mantissa = 0;
-    return (any_word() & 0x80000000u) | (field & 255) << 23 | (mantissa & 0x7fffff);
+    return (g.word() & 0x80000000u) | (field & 255) << 23 | (mantissa & 0x7fffff);
 }
 struct question {
     std::uint32_t a, b, c;
 };
 /// Returns factors whose product is near C, far from it, at an end of the range, or anything.
 question any_question(std::uint64_t t) {
-    const std::uint32_t x = any_word() % 256;
+    const std::uint32_t x = g.word() % 256;
     const auto near_sum = [&](int sum) { return static_cast<std::uint32_t>(std::clamp(sum - static_cast<int>(x), 0, 255)); };
-    const int random = static_cast<int>(any_word() % 61) - 30;
+    const int random = static_cast<int>(g.word() % 61) - 30;
     switch (t % 5) {
-        case 0: return {any_word(), any_word(), any_word()};
-        case 1: return {any_float(x), any_float(near_sum(127 + random / 4)), any_float(any_word() % 8)};
-        case 2: return {any_float(x), any_float(near_sum(381 + random / 4)), any_float(255 - any_word() % 8)};
+        case 0: return {g.word(), g.word(), g.word()};
+        case 1: return {any_float(x), any_float(near_sum(127 + random / 4)), any_float(g.word() % 8)};
+        case 2: return {any_float(x), any_float(near_sum(381 + random / 4)), any_float(255 - g.word() % 8)};
         default: {
-            const std::uint32_t z = any_word() % 256;
+            const std::uint32_t z = g.word() % 256;
             return {any_float(x), any_float(near_sum(127 + static_cast<int>(z) + random)), any_float(z)};
         }
     }

@@ -384,7 +384,6 @@ class sum_of_products {
         how.rounding = r;
         how.overflow = overflow_rule::ieee;
         how.flush_outputs = how_.flush_partials;
-        const word tiny = how_.flush_tiny ? f.let("tiny", is_tiny(x, out, r)) : no();
         const bool narrow_without_nan = out.specials == specials::none;
         const at_the_end end = how_.overflow == too_large::infinity          ? (narrow_without_nan ? at_the_end::stays : at_the_end::passes)
                                : how_.overflow == too_large::saturate        ? at_the_end::stays
@@ -392,7 +391,10 @@ class sum_of_products {
                                                                              : at_the_end::by_rule;
         word finite = f.let("finite", pack(f, x, out, how, constant(0, 1), end));
         const int magnitude_bits = out.exponent_bits + out.mantissa_bits;
-        if (how_.flush_tiny) finite = f.let("flushed", choose(tiny, join(x.negative, constant(0, magnitude_bits)), finite));
+        if (how_.flush_tiny) {
+            const word tiny = f.let("tiny", is_tiny(x, out, r));
+            finite = f.let("flushed", choose(tiny, join(x.negative, constant(0, magnitude_bits)), finite));
+        }
         if (how_.zero == zero_rule::positive)
             finite = f.let("number", choose(bits(finite, 0, magnitude_bits) == number(0, bits(finite, 0, magnitude_bits)),
                                             constant(0, bits_(out)), finite));
@@ -476,6 +478,8 @@ class sum_of_products {
             make_rounding("round_partial", how_.partial, how_.partial_round, width, e_width, most, offset, bits_(how_.partial));
     }
 
+    bool limits_products() const { return how_.product_overflow || how_.product_range; }
+
     /// Special terms of a group, and what the signs of zeros say.
     struct survey {
         word nan, up, down, all_negative, all_positive;
@@ -485,8 +489,7 @@ class sum_of_products {
         const word inf = carried_.infinite_of(acc), negative = carried_.negative_of(acc);
         survey s{
             f.variable("nan", carried_.nan_of(acc)), f.variable("up", inf & !negative), f.variable("down", inf & negative), {}, {}, {}, {}};
-        if (how_.product_overflow || how_.product_range)
-            s.large_up = f.variable("large_up", no()), s.large_down = f.variable("large_down", no());
+        if (limits_products()) s.large_up = f.variable("large_up", no()), s.large_down = f.variable("large_down", no());
         if (how_.zero == zero_rule::ieee) {
             const word zero = f.let("c_is_zero", carried_.digits_of(acc) == number(0, carried_.digits_of(acc)));
             s.all_negative = f.variable("all_negative", inside ? zero & negative : yes());
@@ -517,7 +520,7 @@ class sum_of_products {
             (how_.round == rounding::down || how_.partial_round == rounding::down))
             refuse("round and partial-round give zeros different signs here; give the same rounding, or zero=positive");
         word up = s.up, down = s.down;
-        if (how_.product_overflow || how_.product_range) {
+        if (limits_products()) {
             const word special = f.let("special", s.nan | s.up | s.down);
             up = f.let("all_up", up | (s.large_up & !special)), down = f.let("all_down", down | (s.large_down & !special));
         }
@@ -622,8 +625,7 @@ class sum_of_products {
             const word fitted = fit(f, kept_lane, width);
             f.assign(sum, choose(parts.negative, sum - widened(fitted, width), sum + widened(fitted, width)));
         }
-        if (how_.join == 0 && (how_.product_overflow || how_.product_range))
-            refuse("product-overflow and product-range without join are not emitted; give join");
+        if (how_.join == 0 && limits_products()) refuse("product-overflow and product-range without join are not emitted; give join");
         if (how_.join == 0) return join_rounded(f, s, sum, top, carried_.most, shared + how_.align, acc);
         const signed_word parts = parted(f, sum);
         const int both = std::max(how_.join, how_.join_addend);
