@@ -68,15 +68,27 @@ QK_INLINE constexpr std::uint64_t infinite_code(floating f, const accumulator& a
     return nan_of(f, a.nan);
 }
 
+/// A magnitude without its lowest bits, and how these compare with half of the last bit that is kept: below, equal, above (-1, 0, 1).
+struct kept_digits {
+    uint128 kept = 0;
+    int rest = -1;
+    bool inexact = true;
+};
+/// Drops 1 bit or more. `more`: the number is a little larger than the magnitude.
+QK_INLINE constexpr kept_digits drop_digits(uint128 magnitude, int drop, bool more) {
+    if (drop > 128) return {};
+    const uint128 half = uint128{1} << (drop - 1), low = magnitude & ((half - 1) | half);
+    return {drop == 128 ? 0 : magnitude >> drop, low > half || (low == half && more) ? 1 : low == half ? 0 : -1, more || low != 0};
+}
+
 /// Returns whether a number below 2^lowest stays below it if it is rounded to m fraction bits of its own exponent.
 QK_INLINE constexpr bool is_tiny(rounding r, bool negative, uint128 magnitude, int lsb, bool more, int m, int lowest) {
     const int exponent = lsb + width_of(magnitude) - 1, drop = exponent - m - lsb;
     if (exponent >= lowest) return false;
-    if (exponent < lowest - 1 || drop <= 0 || drop > 127) return true;
-    const uint128 half = uint128{1} << (drop - 1), low = magnitude & ((half - 1) | half), kept = magnitude >> drop;
-    const bool all_ones = kept == (uint128{2} << m) - 1, inexact = more || low != 0;
-    const int rest = low > half || (low == half && more) ? 1 : low == half ? 0 : -1;
-    return !(all_ones && inexact && goes_up(r, negative, true, rest));
+    if (exponent < lowest - 1 || drop <= 0) return true;
+    const kept_digits d = drop_digits(magnitude, drop, more);
+    const bool all_ones = d.kept == (uint128{2} << m) - 1;
+    return !(all_ones && d.inexact && goes_up(r, negative, true, d.rest));
 }
 
 /// Returns the code of magnitude * 2^lsb, rounded. `more`: the number is a little larger than that (less than one unit of 2^lsb).
@@ -93,16 +105,10 @@ QK_INLINE constexpr std::uint64_t round_to(floating f, rounding r, const accumul
         kept = static_cast<std::uint64_t>(magnitude << -drop);
         if (more && goes_up(r, negative, is_odd(kept), -1)) ++kept;
     } else {
-        int rest = -1;
-        if (drop <= 128) {
-            kept = drop == 128 ? 0 : static_cast<std::uint64_t>(magnitude >> drop);
-            const uint128 half = uint128{1} << (drop - 1), low = magnitude & ((half - 1) | half);
-            inexact |= low != 0;
-            rest = low > half || (low == half && more) ? 1 : low == half ? 0 : -1;
-        } else {
-            inexact = true;
-        }
-        if (inexact && goes_up(r, negative, is_odd(kept), rest)) ++kept;
+        const kept_digits d = drop_digits(magnitude, drop, more);
+        kept = static_cast<std::uint64_t>(d.kept);
+        inexact = d.inexact;
+        if (inexact && goes_up(r, negative, is_odd(kept), d.rest)) ++kept;
     }
     std::uint64_t code = (below << m) + kept;  // the hidden bit of a normal number raises the field by one
     seen.inexact |= inexact;
